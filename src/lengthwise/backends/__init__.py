@@ -1,0 +1,1 @@
+"""Backends run packs and buckets and give log-probabilities of wanted tokens."""

@@ -1,0 +1,1 @@
+"""Plans: integers in, integers out, no torch."""
