@@ -116,7 +116,7 @@ def controls_in(tokenizer: Any, ids: TokenIds) -> list[int]:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(text=TEXTS)
 def test_a_prompt_is_the_joint_encoding_of_its_rendering(name: str, text: str) -> None:
     """Token for token what the tokenizer makes of the whole string, behind at most one BOS."""
@@ -138,7 +138,7 @@ def test_a_row_never_becomes_control_tokens(name: str, hostile: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["byte-level chat", "byte-level plain with BOS", "llama chat", "python"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(text=st.lists(st.sampled_from([*HOSTILE, "<", "|", "im_end|>", " ", "a"]), min_size=1).map("".join))
 def test_what_a_row_says_stays_readable(name: str, text: str) -> None:
     """Decoding the prompt gives the rendering back, control words of the row included, as characters."""
@@ -301,6 +301,19 @@ def test_a_prompt_that_melts_with_its_labels_is_shortened() -> None:
     assert encoder.decode((*ids, *found.tokens[1])).endswith("Category:\ntechnical")
 
 
+def test_a_label_outside_the_vocabulary_is_a_label() -> None:
+    """The unknown token in a label is no control token that its author wrote."""
+    tokenizer, encoder = pair("word piece chat")
+    found = labels_of(encoder, Task.from_labels("billing,猫"))
+    assert set(found.tokens[1]) == {tokenizer.unk_token_id}
+
+
+def test_a_tokenizer_with_several_templates_uses_its_default() -> None:
+    """Others are for tools and retrieval."""
+    tokenizer = tiny.byte_level({"rag": tiny.REFUSES_ALL, "default": tiny.CHATML})  # type: ignore[arg-type]
+    assert frame_of(Encoder(tokenizer)).suffix == "<|im_end|>\n<|im_start|>assistant\n"
+
+
 def test_labels_named_like_missing_values_are_labels() -> None:
     """None, null, nan and NA are words."""
     _, encoder = pair("byte-level chat")
@@ -331,7 +344,7 @@ def test_code_answers_follow_the_letters_of_the_alphabet() -> None:
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(text=TEXTS)
 def test_every_prompt_begins_with_the_head(name: str, text: str) -> None:
     """Whatever the row begins with."""
@@ -399,7 +412,7 @@ def test_only_the_text_of_a_long_row_is_cut(name: str) -> None:
     if not name.startswith("word piece"):
         first, _, last = text.partition(CUT_MARK)
         assert "Ticket: word0 word1 " in first
-        assert last.startswith((" ", "w", "o", "r", "d", "1"))
+        assert LONG.endswith(last.partition("\nCategory")[0])
         assert " word1998 word1999" in last
 
 
@@ -483,11 +496,17 @@ def test_one_huge_row_among_a_thousand_is_cut_and_the_others_are_answered(place:
     assert (found.prompt_of_row >= 0).all()
 
 
-def test_a_cell_of_megabytes_is_never_encoded_as_a_whole() -> None:
+def test_a_cell_of_megabytes_is_never_encoded_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is counted in pieces, and the count is right to within a few tokens a piece."""
-    _, encoder = pair("python")
+    tokenizer, encoder = pair("python")
     text = "é" * 400_000
+    seen: list[int] = []
+    tokenize = tokenizer.tokenize
+    monkeypatch.setattr(
+        tokenizer, "tokenize", lambda part, **how: seen.append(len(part)) or tokenize(part, **how)
+    )
     found = encode(encoder, text, limit=500)
+    assert max(seen) <= 100_000
     ((_, before, kept),) = found.truncations
     assert abs(before - len(text.encode())) < 200
     assert kept <= 500

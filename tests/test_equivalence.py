@@ -1,5 +1,6 @@
 """Packed = bucketed = reference, over real architectures with random weights."""
 
+import copy
 import random
 
 import numpy as np
@@ -64,7 +65,7 @@ def test_packed_rows_of_any_length_score_as_alone(model):
 
 @pytest.mark.parametrize("depth", [1, 5, 50])
 def test_trees_of_any_depth_score_as_alone(model, depth):
-    """A trunk left at up to 50 places: ancestors in the pack, resident ancestors, windows shorter than them."""
+    """A trunk left at up to 50 places: ancestors in the pack and resident, windows shorter than them."""
     prompts, head = related_prompts(depth)
     truth = reference_scores(HuggingFaceReference(model), prompts, ALL_LABELS)
     for budget in (24, 500):
@@ -160,9 +161,7 @@ def test_the_packed_model_holds_no_weight_twice():
 
 
 def test_half_precision_gives_numbers():
-    """bfloat16: a 3-token ticket beside a long one gives finite scores near the row alone, padded or packed."""
-    import copy
-
+    """bfloat16: a 3-token ticket beside a long one has finite scores near the row alone."""
     model = copy.deepcopy(tiny_model("llama")).bfloat16()
     prompts = [(11, 12, 13), tuple(range(20, 85))]
     truth = reference_scores(HuggingFaceReference(model), prompts, LABELS[0])

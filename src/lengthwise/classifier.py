@@ -110,7 +110,7 @@ class Classifier:
         ]
         names = self.classes_
         label = np.concatenate([part.label for part in parts]) if parts else np.empty(0, np.int64)
-        found = np.where(label >= 0, names[label], None)
+        found = np.array([names[k] if k >= 0 else None for k in label], dtype=object)
         log_probs = [part.log_probs for part in parts]
         return Classification(
             labels=found,
@@ -142,7 +142,7 @@ class Classifier:
         """Does nothing: there is nothing to train. For pipelines that call it."""
         return self
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002 - scikit-learn's
+    def get_params(self, deep: bool = True) -> dict[str, Any]:  # noqa: ARG002 - scikit-learn's
         """The parameters this classifier was made with."""
         return dict(self._parameters)
 
@@ -159,5 +159,5 @@ class Classifier:
         return True
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self._parameters.items() if value is not None)
-        return f"Classifier({given})"
+        given = {name: value for name, value in self._parameters.items() if value is not None}
+        return f"Classifier({', '.join(f'{name}={value!r}' for name, value in given.items())})"

@@ -44,6 +44,8 @@ _TOKENIZER_BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + 
 )
 
 Encode = Callable[[Sequence[str]], list[list[int]]]
+Key = tuple[str, str, str]
+"""A row's content: before, text, after."""
 
 
 class Row(Protocol):
@@ -324,7 +326,8 @@ class Encoder:
         return (*prompt[: len(prompt) - len(layout.tail_ids)], *ids)
 
     def _control_ids(self, ids: Sequence[int]) -> list[int]:
-        known = {control.id for control in self._controls}
+        """The control tokens among ids, less the one that stands for what a vocabulary lacks."""
+        known = {control.id for control in self._controls} - {self._tokenizer.unk_token_id}
         return [token for token in ids if token in known]
 
     def _single_tokens(self, frame: Frame, candidates: Sequence[str]) -> list[str]:
@@ -338,7 +341,7 @@ class Encoder:
     def _encode_distinct(
         self,
         frame: Frame,
-        keys: Sequence[tuple[str, str, str]],
+        keys: Sequence[Key],
         room: int | None,
         on_long: str,
         boundary: int,
@@ -369,7 +372,7 @@ class Encoder:
         count += len(layout.head_ids) + len(layout.tail_ids)
         return count if count > room + len(content) // step * 4 else None
 
-    def _cut(self, frame: Frame, key: tuple[str, str, str], room: int, boundary: int) -> TokenIds | None:
+    def _cut(self, frame: Frame, key: Key, room: int, boundary: int) -> TokenIds | None:
         """The prompt with as much of the row's text as fits; None when its other columns leave no room."""
         before, text, after = key
         layout = self._layout(frame)
@@ -611,9 +614,6 @@ def _common_length(sequences: Sequence[TokenIds]) -> int:
         if a != b:
             return i
     return min(len(first), len(last))
-
-
-Key = tuple[str, str, str]
 
 
 def _refuse_long(

@@ -168,12 +168,14 @@ def _unknown(name: str, path: Path) -> str:
     if not name.strip():
         return f"the model name is empty; use {DEFAULT_MODEL}, {FALLBACK_MODEL}, a folder or a .gguf file."
     if _is_path_like(name) or len(path.parts) > 1:
-        near = [entry.name for entry in path.parent.iterdir()] if _exists(path.parent / ".") else []
-        return f"there is no file or folder {name!r} to load a model from{suggestion(path.name, near)}."
-    known = [*BUILT_IN, DEFAULT_MODEL, DEFAULT_MODEL.split("/")[1]]
+        near: list[str] = []
+        with contextlib.suppress(OSError, ValueError):
+            near = [entry.name for entry in path.parent.iterdir()]
+        return f"there is no model at {name!r}, nor anything else{suggestion(path.name, near) or '.'}"
+    known = [*BUILT_IN, DEFAULT_MODEL]
     return (
-        f"there is no model {name!r}{suggestion(name.lower(), known)} (a model is a hub id owner/name, a "
-        f"folder, a .gguf file or a built-in name: {', '.join(BUILT_IN)})."
+        f"there is no model {name!r}{suggestion(name, known) or suggestion(name.lower(), known)} (a model is "
+        f"a hub id owner/name, a folder, a .gguf file or a built-in name: {', '.join(BUILT_IN)})."
     )
 
 

@@ -69,17 +69,16 @@ def load_engine(
 
 def encode_task(task: Task, encoder: Encoder) -> tuple[PromptFrame, LabelTokens, str]:
     """The task's frame, its labels' tokens and the label style ("text" or "code") for one tokenizer."""
-    frame, labels = _encode_answers(task, encoder, task.label_texts)
-    style = choose_style(task, [len(tokens) for tokens in labels.tokens])
-    if style == "code":
-        codes = encoder.single_token_codes(frame, len(task.labels))
-        frame, labels = _encode_answers(task, encoder, codes)
-    return frame, labels, style
+    encoder.refuse_controls(task.own_texts())
+    if task.style != "code":
+        frame, labels = _encode_answers(task, encoder, task.label_texts)
+        if choose_style(task, [len(tokens) for tokens in labels.tokens]) == "text":
+            return frame, labels, "text"
+    codes = encoder.single_token_codes(build_frame(task, task.label_texts, encoder.render), len(task.labels))
+    return (*_encode_answers(task, encoder, codes), "code")
 
 
-def _encode_answers(
-    task: Task, encoder: Encoder, answers: Sequence[str]
-) -> tuple[PromptFrame, LabelTokens]:
+def _encode_answers(task: Task, encoder: Encoder, answers: Sequence[str]) -> tuple[PromptFrame, LabelTokens]:
     frame = build_frame(task, answers, encoder.render)
     prompt, joint = encoder.encode_labels(frame, answers)
     names = [label.value for label in task.labels]

@@ -1,4 +1,4 @@
-"""What a run did: the token account, the times, the answers, the proof. Data only; the command line draws it."""
+"""What a run did: token account, times, answers, proof. Data only; the command line draws it."""
 
 from __future__ import annotations
 
@@ -115,8 +115,9 @@ class RunReport:
         mass = self.mean_mass
         if mass is not None and mass < LOW_MASS:
             said.append(
-                f"the labels hold only {mass:.2%} of the model's probability: the prompt does not fit the model; "
-                "look at one with `lengthwise explain` and try other instructions, label texts or another model"
+                f"the labels hold only {mass:.2%} of the model's probability: the prompt does not fit the "
+                "model; look at one with `lengthwise explain` and try other instructions, label texts or "
+                "another model"
             )
         return said
 
@@ -164,7 +165,7 @@ def finite(value: float | None) -> float | None:
 def answer_cells(
     answers: Answers, labels: Sequence[str], names: Sequence[str], *, probabilities: bool
 ) -> dict[str, list[str | float | None]]:
-    """The answer columns of a window, one list a column; ``names`` as `rows.write.answer_columns` gives them."""
+    """The answer columns of a window, one list a column, under ``names`` (in the order of `answer_columns`)."""
     probs = np.exp(answers.log_probs)
     decided = answers.label >= 0
     cells: list[list[str | float | None]] = [

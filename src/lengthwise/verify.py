@@ -6,6 +6,7 @@ neither packs nor torch.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import comb
@@ -28,7 +29,8 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "float16": 0.1}
 @dataclass(frozen=True, slots=True)
 class Compared:
     """One prompt on both paths. ``margin`` is the reference's: its best minus what the fast path chose
-    (its own margin when both agree)."""
+    (its own margin when both agree).
+    """
 
     prompt: int
     fast_label: int
@@ -116,6 +118,8 @@ def choose(
     if mode == "none" or count == 0:
         return [], []
     quota = count if mode == "all" else min(count, _quota(mode, count, already))
+    if quota <= 0:
+        return [], []
     if quota == count:
         return list(range(count)), []
     tight = min(quota // 3, quota - 1)
@@ -134,9 +138,9 @@ def _quota(mode: str | int, count: int, already: int) -> int:
 
 def _evenly(ordered: Sequence[int], count: int, seed: int) -> list[int]:
     """``count`` items, one at a random place in each of ``count`` equal stretches."""
-    edges = np.linspace(0, len(ordered), count + 1)
-    places = edges[:-1] + np.random.default_rng(seed).random(count) * np.diff(edges)
-    return [ordered[min(int(place), len(ordered) - 1)] for place in places]
+    edges = [i * len(ordered) // count for i in range(count + 1)]
+    random = np.random.default_rng(seed)
+    return [ordered[int(random.integers(low, high))] for low, high in itertools.pairwise(edges)]
 
 
 def compare(fast: Answers, reference: Answers, prompts: Sequence[int], random: int) -> list[Compared]:

@@ -192,6 +192,27 @@ def test_full_disk_is_said_before_anything_is_written(
         converted(gguf)
 
 
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (OSError(28, "No space left on device"), "No space left on device.*LENGTHWISE_CACHE"),
+        (OSError("no such tokenizer"), "cannot be converted: OSError: no such tokenizer"),
+    ],
+)
+def test_trouble_of_the_disk_and_of_transformers(
+    error: OSError, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the disk says and what Transformers raises under the same name are told apart."""
+
+    def fails(*_: Any) -> None:
+        raise error
+
+    gguf = write_gguf(tmp_path / "m.gguf", tiny())
+    monkeypatch.setattr(convert, "write_folder", fails)
+    with pytest.raises(ModelError, match=says):
+        converted(gguf)
+
+
 def test_missing_tensor_is_named(tmp_path: Path) -> None:
     """A file without one of the model's weights is refused by the weight's name."""
     gguf = write_gguf(tmp_path / "m.gguf", tiny(), leave_out="blk.1.ffn_up")

@@ -23,7 +23,7 @@ def chosen(name, strategy="packed"):
 
 @pytest.mark.parametrize("name", PACKABLE)
 def test_ordinary_decoders_are_packed(name):
-    """Every promised architecture takes the packed backend without a note, and starts with nothing resident."""
+    """Every promised architecture is packed without a note, and starts with nothing resident."""
     backend, notes = chosen(name)
     assert isinstance(backend, PackedBackend)
     assert notes == []

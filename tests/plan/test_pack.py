@@ -59,10 +59,10 @@ def test_kv_is_kept_exactly_as_long_as_a_descendant_needs_it(prompts, labels, he
     pack_of = {s.id: n for n, pack in enumerate(plan.work) for s in pack.segments}
     parent_of = {s.id: s.parent for pack in plan.work for s in pack.segments}
     last_use = dict(pack_of)
-    for segment_id in pack_of:
+    for segment_id, number in pack_of.items():
         ancestor = parent_of[segment_id]
         while ancestor in pack_of:
-            last_use[ancestor] = max(last_use[ancestor], pack_of[segment_id])
+            last_use[ancestor] = max(last_use[ancestor], number)
             ancestor = parent_of[ancestor]
     for number, pack in enumerate(plan.work):
         due = {i for i in pack_of if pack_of[i] == number and last_use[i] > number and i != HEAD}
@@ -109,7 +109,7 @@ def test_a_resident_head_is_not_planned_again():
 
 
 def test_a_row_longer_than_the_budget_is_a_chain():
-    """A 1,000-token row under a budget of 64 becomes segments of at most 64 tokens, each the next one's parent."""
+    """1,000 tokens under a budget of 64: segments of at most 64 tokens, each the next one's parent."""
     row = tuple(int(i) % 11 for i in range(1000))
     plan = planned([row], LABELS[0], budget=64)
     segments = [segment for pack in plan.work for segment in pack.segments]

@@ -197,7 +197,7 @@ class PackContext:
             self.kept.setdefault(segment_id, {})[layer] = pair
 
 
-def packed_attention(  # noqa: PLR0913 - the signature is Transformers'
+def packed_attention(
     module: torch.nn.Module,
     query: torch.Tensor,
     key: torch.Tensor,

@@ -73,9 +73,11 @@ def _convert(source: ModelSource, folder: Path) -> None:
         with quiet_transformers():
             write_folder(source.path, unfinished)
         unfinished.replace(folder)
-    except (LengthwiseError, OSError):
+    except LengthwiseError:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno:  # the disk's trouble; Transformers' own has no number
+            raise
         raise ModelError(
             f"{source.name!r} cannot be converted: {type(error).__name__}: {error}; "
             f"use the model's original Transformers folder."

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from lengthwise.cli import classify, explain, models
-from lengthwise.cli.common import GroupedCommand, say_error, set_up_logging, stderr_console
+from lengthwise.cli.common import GroupedCommand, own_logging, say_error
 from lengthwise.errors import LengthwiseError
 from lengthwise.version import __version__
 
@@ -65,7 +65,6 @@ def lengthwise(
 
     Fast, and with proof that speed changed no answer.
     """
-    set_up_logging(stderr_console())
 
 
 def main() -> None:
@@ -76,7 +75,8 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and give its exit code; every error becomes one line on stderr."""
     try:
-        code = _invoke(list(arguments) or ["--help"])
+        with own_logging():
+            code = _invoke(list(arguments) or ["--help"])
         sys.stdout.flush()
     except (Exception, KeyboardInterrupt) as error:
         code = _failed(error)

@@ -5,9 +5,10 @@ Light on purpose: everything here is imported for ``lengthwise --help``.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -196,23 +197,51 @@ def stderr_console() -> Console:
 STYLES = {logging.WARNING: ("yellow", "warning: "), logging.ERROR: ("bold red", "")}
 
 
-class ConsoleHandler(logging.Handler):
-    """Writes log records as ``lengthwise: ...`` lines, above a progress bar where there is one."""
+Line = str | Sequence[str | tuple[str, str]]
+"""A line of words for people: plain, or in parts, of which some have a style: ``("done", "bold")``."""
 
-    def __init__(self, console: Console) -> None:
+
+def print_lines(console: Console, lines: Iterable[Line]) -> None:
+    """Print lines as they are: brackets are no markup, and control characters are made visible."""
+    from rich.text import Text  # noqa: PLC0415 - not needed for --help
+
+    for line in lines:
+        parts = [line] if isinstance(line, str) else line
+        styled = [(part, "") if isinstance(part, str) else part for part in parts]
+        text = Text.assemble(*((visible(words), style) for words, style in styled))
+        console.print(text, highlight=False, soft_wrap=True, emoji=False)
+
+
+class ConsoleHandler(logging.Handler):
+    """Writes log records as ``lengthwise: ...`` lines, above a bar that is on the same console."""
+
+    def __init__(self, console: Console | None) -> None:
         super().__init__()
-        self.console = console
+        self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
         style, word = STYLES.get(record.levelno, ("", ""))
-        self.console.print(f"lengthwise: {word}{one_line(record.getMessage())}", style=style, markup=False)
+        console = self._console or stderr_console()
+        console.print(f"lengthwise: {word}{one_line(record.getMessage())}", style=style, markup=False)
 
 
-def set_up_logging(console: Console, *, quiet: bool = False, verbose: bool = False) -> None:
-    """Notes of the run go to ``console`` and nowhere else."""
+def set_up_logging(console: Console | None = None, *, quiet: bool = False, verbose: bool = False) -> None:
+    """Notes go to ``console`` (None: stderr) and nowhere else."""
     logger.handlers[:] = [ConsoleHandler(console)]
     logger.propagate = False
     logger.setLevel(logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO)
+
+
+@contextlib.contextmanager
+def own_logging() -> Iterator[None]:
+    """Notes go to stderr in here; afterwards the logger is as a program around this one had it."""
+    before = list(logger.handlers), logger.propagate, logger.level
+    set_up_logging()
+    try:
+        yield
+    finally:
+        logger.handlers[:], logger.propagate = before[:2]
+        logger.setLevel(before[2])
 
 
 def say_error(message: str) -> None:
@@ -224,8 +253,12 @@ def say_error(message: str) -> None:
 
 def one_line(message: str) -> str:
     """The message without line breaks and control characters, which texts and file names may bring along."""
-    spaced = " ".join(message.split())
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in spaced)
+    return visible(" ".join(message.split()))
+
+
+def visible(text: str) -> str:
+    """The text with control and other unprintable characters as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 # --- task and paths ------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,13 +15,11 @@ import typer
 
 from lengthwise.cli import common
 from lengthwise.cli.common import ROWS, SAYING, logger
-from lengthwise.cli.show import bar, safe, shorten
+from lengthwise.cli.show_explanation import show_explanation
 from lengthwise.errors import InputError, OptionError
 from lengthwise.options import EngineOptions
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lengthwise.engine import Engine
     from lengthwise.records import Answers, TokenIds, Window
     from lengthwise.task import Task
@@ -33,8 +31,6 @@ Examples:
   lengthwise explain --text-value "I was charged twice" --labels billing,technical,account"""
 
 DEFAULTS = EngineOptions()
-LINE_WIDTH = 100
-HEAD_STYLE = "cyan"
 
 
 def explain(
@@ -90,7 +86,7 @@ def explain(
     That is its prompt, its tokens with those that all rows share in [[ ]], each label's tokens, and the
     scores of plain one-by-one execution.
     """
-    common.set_up_logging(common.stderr_console(), quiet=not verbose, verbose=verbose)
+    common.set_up_logging(quiet=not verbose, verbose=verbose)
     options = EngineOptions(
         strategy="sequential",
         verify="none",
@@ -297,112 +293,4 @@ def print_text(explanation: Explanation) -> None:
 
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(errors="backslashreplace")  # prompts hold any script, locales may not
-    console = Console(highlight=False, soft_wrap=True, emoji=False)
-    draw(explanation, console)
-
-
-def draw(explanation: Explanation, console: Console) -> None:
-    """Print to ``console``; what all rows share stands in [[ ]], and in colour where there is any."""
-    ascii_only = not console.encoding.lower().startswith("utf")
-    for line in explanation_lines(explanation, ascii_only=ascii_only):
-        console.print(line)
-
-
-def explanation_lines(explanation: Explanation, *, ascii_only: bool = True) -> Iterator[str]:
-    """The explanation line by line, in rich's markup."""
-    yield f"[bold]{safe(explanation.place)}[/], status {safe(explanation.status)}"
-    if explanation.same_text_rows:
-        yield f"The same text also stands in row {numbers(explanation.same_text_rows)}; it is computed once."
-    if explanation.tokens:
-        yield from _prompt_lines(explanation)
-    yield from _label_lines(explanation)
-    yield from _score_lines(explanation, ascii_only)
-    if explanation.notes:
-        yield "\n[bold]Notes[/]"
-    yield from (f"  {safe(note)}" for note in explanation.notes)
-
-
-def _prompt_lines(explanation: Explanation) -> Iterator[str]:
-    head, tokens = explanation.head, explanation.tokens
-    shared = f"; the first {head}, in \\[[ ]], are shared by all rows" if head else ""
-    yield f"\n[bold]Prompt[/] ({len(tokens)} tokens{shared})"
-    yield from _marked_prompt(explanation)
-    yield "\n[bold]Tokens[/] ('text':number)"
-    if head:
-        lines = wrapped([shown(token) for token in tokens[:head]])
-        lines[0], lines[-1] = f"[[ {lines[0]}", f"{lines[-1]} ]]"
-        yield from (f"[{HEAD_STYLE}]{safe(line)}[/]" for line in lines)
-    yield from (safe(line) for line in wrapped([shown(token) for token in tokens[head:]]))
-
-
-def _marked_prompt(explanation: Explanation) -> Iterator[str]:
-    """The prompt's lines, the head in brackets where the text can be cut between the same tokens."""
-    head = "".join(token.text for token in explanation.tokens[: explanation.head])
-    if not head or not explanation.prompt.startswith(head):
-        yield from (safe(line) for line in explanation.prompt.split("\n"))
-        return
-    shared, rest = f"[[{head}]]".split("\n"), explanation.prompt[len(head) :].split("\n")
-    yield from (f"[{HEAD_STYLE}]{safe(line)}[/]" for line in shared[:-1])
-    yield f"[{HEAD_STYLE}]{safe(shared[-1])}[/]{safe(rest[0])}"
-    yield from (safe(line) for line in rest[1:])
-
-
-def _label_lines(explanation: Explanation) -> Iterator[str]:
-    how = {"first-token": "by their first token, in ( )", "sequence": "by all tokens, in ( )"}
-    yield f"\n[bold]Labels[/], scored {how.get(explanation.rule, explanation.rule)}"
-    width = max(len(shorten(label.label)) for label in explanation.labels)
-    for label in explanation.labels:
-        scored = " ".join(shown(token) for token in label.tokens[: label.scored])
-        rest = " ".join(shown(token) for token in label.tokens[label.scored :])
-        yield f"  {safe(f'{shorten(label.label):<{width}}  ({scored}) {rest}'.rstrip())}"
-    if explanation.terminator:
-        yield f"  {safe(shown(explanation.terminator))} ends every label, since one label begins another."
-
-
-def _score_lines(explanation: Explanation, ascii_only: bool) -> Iterator[str]:
-    if explanation.answer is None:
-        yield "\nThere is no answer, so there are no scores."
-        return
-    yield (
-        "\n[bold]Scores[/] of the reference, one by one "
-        f"(normalize {explanation.normalize}, calibrate {explanation.calibrate})"
-    )
-    width = max(5, *(len(shorten(label.label)) for label in explanation.labels))
-    yield f"    {'label':<{width}}   log p of tokens   log p of label   probability"
-    for label in explanation.labels:
-        mark, style = (">", "bold") if label.label == explanation.answer else (" ", "not bold")
-        yield f"[{style}]{safe(f'  {mark} {_scores(label, width)}  {_bar(label, ascii_only)}'.rstrip())}[/]"
-    yield f"Answer: [bold]{safe(explanation.answer)}[/], margin {explanation.margin:.4f} nats" + (
-        ", an exact tie, decided by the order of the labels" if explanation.tied else ""
-    )
-    yield f"The labels hold {explanation.label_mass:.2%} of the model's probability."
-
-
-def _scores(label: ExplainedLabel, width: int) -> str:
-    total, log_p, p = label.sum or 0.0, label.log_probability or 0.0, label.probability or 0.0
-    return f"{shorten(label.label):<{width}}  {total:>16.4f}  {log_p:>15.4f}  {p:>12.2%}"
-
-
-def _bar(label: ExplainedLabel, ascii_only: bool) -> str:
-    return bar(label.probability or 0.0, ascii_only)
-
-
-def shown(token: Piece) -> str:
-    """``'text':number``, with blanks and line breaks visible."""
-    return f"{token.text!r}:{token.id}"
-
-
-def wrapped(words: Sequence[str]) -> list[str]:
-    """Words in lines of about 100 characters; one empty line for no words."""
-    lines = [""]
-    for word in words:
-        if lines[-1] and len(lines[-1]) + len(word) >= LINE_WIDTH:
-            lines.append("")
-        lines[-1] += (" " if lines[-1] else "") + word
-    return lines
-
-
-def numbers(rows: Sequence[int], most: int = 10) -> str:
-    """``3, 9, 12``; the rest as a count."""
-    listed = ", ".join(f"{row:,}" for row in rows[:most])
-    return listed + (f" and {len(rows) - most:,} more" if len(rows) > most else "")
+    show_explanation(Console(), explanation)

@@ -118,7 +118,13 @@ def open_job(request: Request) -> Iterator[Job]:
 def peeked(windows: Iterator[Window]) -> tuple[bool, Iterator[Window]]:
     """Whether there is a window, and all of them; the first one is not held longer than the others."""
     first = list(itertools.islice(windows, 1))
-    return bool(first), itertools.chain(first, windows)
+
+    def all_windows() -> Iterator[Window]:
+        while first:
+            yield first.pop()
+        yield from windows
+
+    return bool(first), all_windows()
 
 
 def output_of(request: Request) -> str:
@@ -133,12 +139,13 @@ def output_of(request: Request) -> str:
 
 
 def check_paths(request: Request, output: str) -> None:
-    """OutputError unless the report can be written, and no output would overwrite a file of this run."""
+    """OutputError unless output and report can be written, and neither would overwrite a file of this run."""
     taken = [("the input", Path(request.input))] if request.input != STDIO else []
     if request.task is not None:
         taken.append(("the task file", request.task))
     if output != STDIO:
         common.check_apart("the output", Path(output), taken)
+        common.check_writable("the output", Path(output))
         taken.append(("the output", Path(output)))
     if request.report is not None:
         if str(request.report) == STDIO:
@@ -163,7 +170,8 @@ def run(request: Request, console: Console, *, quiet: bool) -> None:
             try:
                 with meter_for(console, quiet=quiet, rows_on_terminal=job.rows_on_terminal) as meter:
                     answer_all(job, engine, tracker, meter, interrupts)
-                job.sink.commit()
+                with interrupts.held():
+                    job.sink.commit()
             except VerificationError:
                 job.sink.abort()
                 ending.report("none: the verification failed", "The verification failed.")
@@ -175,7 +183,8 @@ def run(request: Request, console: Console, *, quiet: bool) -> None:
             except OutputError:
                 raise
             except Exception:
-                logger.warning("%s", ending.keep())
+                if job.sink.rows_written:
+                    logger.warning("%s", ending.keep())
                 raise
         ending.report(job.sink.name, None)
 
@@ -218,7 +227,7 @@ def warn_of_mismatches(engine: Engine) -> None:
     if found:
         compared = engine.totals.proof.compared
         logger.error(
-            "%s of %s compared prompts differ from the reference, first row %s; the output is there all the same",
+            "%s of %s compared prompts differ from the reference, first row %s; the output is kept",
             f"{found:,}",
             f"{compared:,}",
             engine.totals.mismatches[0]["rows"][0],
@@ -244,9 +253,10 @@ def finish_without_rows(job: Job, request: Request) -> None:
 
     job.sink.commit()
     logger.warning("%s has no rows, so %s has none either", job.source.name, job.sink.name)
-    labels = tuple(label.value for label in job.task.labels)
     if request.report is not None:
-        write_report(request.report, RunReport(RunTotals(), labels, 0.0, {}, ()), job, job.sink.name, None)
+        labels = tuple(label.value for label in job.task.labels)
+        report = RunReport(RunTotals(), labels, 0.0, {}, ())
+        write_report(request.report, report, job.source.name, job.sink.name, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +286,7 @@ class Ending:
         """Show the report, and write it where ``--report`` says."""
         report = self.engine.report()
         if self.request.report is not None:
-            write_report(self.request.report, report, self.job, output, stopped)
+            write_report(self.request.report, report, self.job.source.name, output, stopped)
         if self.quiet:
             for said in report.warnings():
                 logger.warning("%s", said)
@@ -289,9 +299,9 @@ class Ending:
         return show.Outcome(strategy, self.engine.options.verify, output, stopped)
 
 
-def write_report(path: Path, report: RunReport, job: Job, output: str, stopped: str | None) -> None:
+def write_report(path: Path, report: RunReport, source: str, output: str, stopped: str | None) -> None:
     """The report as strict JSON. Raises OutputError."""
-    run = {"input": job.source.name, "output": output, "stopped": stopped}
+    run = {"input": source, "output": output, "stopped": stopped}
     text = json.dumps({**run, **report.as_dict()}, ensure_ascii=False, allow_nan=False, indent=2)
     try:
         # half a surrogate pair, as an argument may hold, becomes its JSON escape

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lengthwise.cli.common import Line, print_lines
 from lengthwise.cli.progress import duration
 
 if TYPE_CHECKING:
@@ -22,62 +23,59 @@ MOST_LABELS, MOST_MISMATCHES = 30, 20
 class Outcome:
     """What the command knows of a run beside the engine's report.
 
-    ``strategy`` that ran in the end; ``verify`` as asked for; ``output`` where the rows are, in words, or
-    None when there is no output; ``stopped`` why the run ended early, or None.
+    ``strategy`` that ran in the end; ``verify`` as asked for; ``output`` where the rows are, in words;
+    ``stopped`` why the run ended early, or None.
     """
 
     strategy: str
     verify: str | int
-    output: str | None
+    output: str
     stopped: str | None = None
 
 
 def show_report(console: Console, report: RunReport, outcome: Outcome) -> None:
     """Print the whole report."""
     ascii_only = not console.encoding.lower().startswith("utf")
-    for line in report_lines(report, outcome, ascii_only=ascii_only):
-        console.print(line, highlight=False, soft_wrap=True, emoji=False)
+    print_lines(console, report_lines(report, outcome, ascii_only=ascii_only))
 
 
-def report_lines(report: RunReport, outcome: Outcome, *, ascii_only: bool = True) -> Iterator[str]:
-    """The report line by line, in rich's markup."""
+def report_lines(report: RunReport, outcome: Outcome, *, ascii_only: bool = True) -> Iterator[Line]:
+    """The report line by line."""
     yield from _head(report, outcome)
     yield from _ledger(report.totals.ledger)
     yield from _labels(report, ascii_only)
     yield from _statuses(report.totals.statuses)
     yield from _section("Proof", proof_sentences(report, outcome))
     yield from _mismatches(report.totals.mismatches)
-    yield from _section("Notes", list(report.notes))
-    warnings = [said for said in report.warnings() if said not in report.notes]
-    yield from _section("Warnings", warnings, style="yellow")
+    yield from _section("Notes", report.notes)
+    yield from _section(
+        "Warnings", [said for said in report.warnings() if said not in report.notes], "yellow"
+    )
 
 
-def _section(title: str, sentences: list[str], style: str = "") -> Iterator[str]:
+def _section(title: str, sentences: Sequence[str], style: str = "") -> Iterator[Line]:
     if sentences:
-        yield f"[bold]{title}[/]"
+        yield _title(title)
     for sentence in sentences:
-        yield f"  [{style}]{safe(sentence)}[/]" if style else f"  {safe(sentence)}"
+        yield [(f"  {sentence}", style)]
 
 
-def safe(text: str) -> str:
-    """User text inside markup: brackets stay brackets, control characters become visible."""
-    from rich.markup import escape  # noqa: PLC0415 - not needed for --help
-
-    return escape("".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text))
+def _title(words: str, style: str = "bold") -> Line:
+    return [(words, style)]
 
 
-def _head(report: RunReport, outcome: Outcome) -> Iterator[str]:
+def _head(report: RunReport, outcome: Outcome) -> Iterator[Line]:
     seconds = report.seconds
     digits = 2 if seconds < 10 else 1
     time = f"{seconds:.{digits}f} s" if seconds < 90 else f"{duration(seconds)} ({seconds:,.0f} s)"
     if outcome.stopped:
-        yield f"[bold yellow]{safe(outcome.stopped)}[/]"
-    yield (
-        f"[bold]{report.totals.rows:,} rows in {time}[/]: "
-        f"{report.rows_per_second:,.1f} rows/s, {report.tokens_per_second:,.0f} tokens/s"
-    )
-    yield f"  model      {safe(machine_line(report.setup, outcome.strategy))}"
-    yield f"  output     {safe(outcome.output) if outcome.output else 'none'}"
+        yield _title(outcome.stopped, "bold yellow")
+    yield [
+        (f"{report.totals.rows:,} rows in {time}", "bold"),
+        f": {report.rows_per_second:,.1f} rows/s, {report.tokens_per_second:,.0f} tokens/s",
+    ]
+    yield f"  model      {machine_line(report.setup, outcome.strategy)}"
+    yield f"  output     {outcome.output}"
 
 
 def machine_line(setup: Mapping[str, Any], strategy: str) -> str:
@@ -95,11 +93,11 @@ def _on(setup: Mapping[str, Any]) -> str:
 # --- tokens --------------------------------------------------------------------------------------------
 
 
-def _ledger(ledger: Ledger) -> Iterator[str]:
+def _ledger(ledger: Ledger) -> Iterator[Line]:
     if not ledger.raw:
         return
     alone = ledger.raw / ledger.computed if ledger.computed else 0.0
-    yield "[bold]Tokens[/]"
+    yield _title("Tokens")
     yield _tokens("raw", ledger.raw, "every row on its own")
     yield _tokens("after dedupe", ledger.deduped, _saved(ledger.raw, ledger.deduped))
     yield _tokens("after sharing", ledger.shared, _saved(ledger.deduped, ledger.shared))
@@ -124,18 +122,18 @@ def _percent(part: int, whole: int) -> str:
 # --- answers -------------------------------------------------------------------------------------------
 
 
-def _labels(report: RunReport, ascii_only: bool) -> Iterator[str]:
+def _labels(report: RunReport, ascii_only: bool) -> Iterator[Line]:
     counts = sorted(report.label_counts.items(), key=lambda item: -item[1])
     answered = report.totals.answered
     if not answered:
         return
     shown = [(shorten(label), count) for label, count in counts[:MOST_LABELS]]
     width = max(len(label) for label, _ in shown)
-    yield "[bold]Labels[/]"
+    yield _title("Labels")
     for label, count in shown:
         share = count / answered
         line = f"{label:<{width}}  {count:>9,}  {share:>6.1%}  {bar(share, ascii_only)}"
-        yield f"  {safe(line.rstrip())}"
+        yield f"  {line.rstrip()}"
     if len(counts) > len(shown):
         rest = sum(count for _, count in counts[MOST_LABELS:])
         yield f"  and {len(counts) - len(shown)} more labels with {rest:,} rows"
@@ -159,12 +157,12 @@ def shorten(label: str, most: int = 40) -> str:
     return label if len(label) <= most else label[: most - 3] + "..."
 
 
-def _statuses(statuses: Mapping[str, int]) -> Iterator[str]:
+def _statuses(statuses: Mapping[str, int]) -> Iterator[Line]:
     others = {status: count for status, count in statuses.items() if status != "ok" and count}
     if others:
-        yield "[bold]Rows with another status than ok[/]"
+        yield _title("Rows with another status than ok")
     for status, count in sorted(others.items(), key=lambda item: -item[1]):
-        yield f"  {count:>9,}  {safe(status)}"
+        yield f"  {count:>9,}  {status}"
 
 
 # --- proof ---------------------------------------------------------------------------------------------
@@ -223,11 +221,11 @@ def number(value: float) -> str:
     return f"{value:.2g}" if abs(value) < float("inf") else "not finite"
 
 
-def _mismatches(mismatches: list[dict[str, Any]]) -> Iterator[str]:
+def _mismatches(mismatches: list[dict[str, Any]]) -> Iterator[Line]:
     if mismatches:
-        yield "[bold red]Rows that differ from the reference[/]"
+        yield _title("Rows that differ from the reference", "bold red")
     for found in mismatches[:MOST_MISMATCHES]:
-        yield f"  [red]{safe(_mismatch(found))}[/]"
+        yield [(f"  {_mismatch(found)}", "red")]
     if len(mismatches) > MOST_MISMATCHES:
         yield f"  and {len(mismatches) - MOST_MISMATCHES:,} more prompts (all are in the --report file)"
 
