@@ -216,8 +216,8 @@ class Engine:
         self.totals.mismatches.extend(found)
         if found and self.options.on_mismatch == "fail":
             raise VerificationError(
-                f"{len(found)} of {verified.proof.compared} compared prompts differ from the reference beyond "
-                f"the tie band, first row {found[0]['rows'][0]} ({found[0]['fast']} instead of "
+                f"{len(found)} of {verified.proof.compared} compared prompts differ from the reference "
+                f"beyond the tie band, first row {found[0]['rows'][0]} ({found[0]['fast']} instead of "
                 f"{found[0]['reference']}, drift {found[0]['drift']}); take --strategy sequential, or "
                 "--on-mismatch warn to go on all the same."
             )

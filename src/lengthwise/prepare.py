@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from lengthwise import machine, models
@@ -110,9 +111,6 @@ def describe(
     strategy: str,
 ) -> dict[str, Any]:
     """What the report says about the set-up: model, task, strategy, versions, machine."""
-    import torch  # noqa: PLC0415 - loaded by now
-    import transformers  # noqa: PLC0415
-
     return {
         "model": source.name,
         "model_kind": source.kind,
@@ -137,8 +135,7 @@ def describe(
         "task": prepared.task.as_dict(),
         "versions": {
             "lengthwise": __version__,
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
+            **{name: metadata.version(name) for name in ("torch", "transformers", "tokenizers")},
         },
         "machine": machine.describe(),
     }

@@ -165,7 +165,7 @@ def finite(value: float | None) -> float | None:
 def answer_cells(
     answers: Answers, labels: Sequence[str], names: Sequence[str], *, probabilities: bool
 ) -> dict[str, list[str | float | None]]:
-    """The answer columns of a window, one list a column, under ``names`` (in the order of `answer_columns`)."""
+    """A window's answer columns, one list a column, under ``names`` (in the order of `answer_columns`)."""
     probs = np.exp(answers.log_probs)
     decided = answers.label >= 0
     cells: list[list[str | float | None]] = [
