@@ -193,12 +193,14 @@ def test_an_error_in_a_forward_leaves_nothing_resident():
 
 
 def test_progress_counts_tokens_up_to_the_plan():
-    """Every window's progress ends with all planned tokens done."""
+    """Progress never goes back and ends with all planned tokens done, those of the proof included."""
     seen = []
     built = engine(max_batch_tokens=16)
     built.on_progress = seen.append
     run(built, ["one ticket", "another ticket"])
-    assert seen[-1].tokens_done == seen[-1].tokens_planned == built.totals.ledger.computed
+    ledger = built.totals.ledger
+    assert seen[-1].tokens_done == seen[-1].tokens_planned == ledger.computed + ledger.reference
+    assert [p.verifying for p in seen] == sorted(p.verifying for p in seen)
     assert [p.tokens_done for p in seen] == sorted(p.tokens_done for p in seen)
 
 

@@ -54,12 +54,17 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Told while a window is worked on: its rows, and its tokens done and planned."""
+    """Told while a window is worked on: its rows, and its tokens done and planned.
+
+    The tokens are those that go through the model, the expected ones of the proof included;
+    ``verifying`` when the proof has begun.
+    """
 
     rows_before: int
     window_rows: int
     tokens_done: int
     tokens_planned: int
+    verifying: bool = False
 
 
 class Engine:
@@ -84,7 +89,7 @@ class Engine:
         self.on_progress: Callable[[Progress], None] | None = None
         self.totals = RunTotals()
         self._prior: FloatArray | None = None
-        self._window_rows = 0
+        self._window_rows = self._done = self._planned = 0
         self._started = time.perf_counter()
 
     @property
@@ -106,9 +111,10 @@ class Engine:
 
         Raises VerificationError when the reference disagrees beyond numerics.
         """
-        self._window_rows = len(window)
+        self._window_rows, self._done = len(window), 0
         with self._timed("encode"):
             encoded = self.encode(window, text_columns)
+        self._planned = self._expected_proof_tokens(encoded.prompts)
         with self._timed("compute"):
             sums = self._sums(encoded.prompts)
         with self._timed("decide"):
@@ -151,16 +157,14 @@ class Engine:
         fits = [limit is None or len(prompt) + self.prepared.reserve <= limit for prompt in prompts]
         together = [i for i, fit in enumerate(fits) if fit and self.backend is not None]
         alone = sorted(set(range(len(prompts))) - set(together))
+        self._planned += sum(self._reference_tokens(prompts[i]) for i in alone)
         if together and self.backend is not None:
             sums[together] = self._run(self.backend, [prompts[i] for i in together])
-        planned = sum(self._reference_tokens(prompts[i]) for i in alone)
-        done = 0
         for i in alone:
             sums[i] = self.reference.score(prompts[i], self.prepared.labels.scored)
             tokens = self._reference_tokens(prompts[i])
-            done += tokens
             self._count(Ledger(shared=tokens, computed=tokens, forwards=1))
-            self._tell(done, planned)
+            self._tell(tokens)
         return sums
 
     def _run(self, backend: Backend, prompts: Sequence[TokenIds]) -> FloatArray:
@@ -168,12 +172,11 @@ class Engine:
         trie = self.prepared.labels.trie
         plan = self._plan(backend, prompts)
         table = EdgeTable(len(prompts), trie)
-        done = 0
+        self._planned += plan.computed_tokens
         try:
             for work in plan.work:
                 table.fill(work.wants, backend.run(work, trie))
-                done += work.computed_tokens
-                self._tell(done, plan.computed_tokens)
+                self._tell(work.computed_tokens)
         except BaseException:
             backend.reset()
             raise
@@ -218,16 +221,29 @@ class Engine:
             raise VerificationError(
                 f"{len(found)} of {verified.proof.compared} compared prompts differ from the reference "
                 f"beyond the tie band, first row {found[0]['rows'][0]} ({found[0]['fast']} instead of "
-                f"{found[0]['reference']}, drift {found[0]['drift']}); take --strategy sequential, or "
+                f"{found[0]['reference']}, drift {verified.defects[0].drift:.2g}); take --strategy sequential, or "
                 "--on-mismatch warn to go on all the same."
             )
         return verified.answers
 
     def _reference_answers(self, prompts: Sequence[TokenIds]) -> Answers:
         scored = self.prepared.labels.scored
-        sums = np.array([self.reference.score(prompt, scored) for prompt in prompts])
-        self._count(Ledger(reference=sum(self._reference_tokens(prompt) for prompt in prompts)))
-        return self._decide(sums.reshape(len(prompts), len(scored)))
+        sums = np.empty((len(prompts), len(scored)))
+        for i, prompt in enumerate(prompts):
+            sums[i] = self.reference.score(prompt, scored)
+            tokens = self._reference_tokens(prompt)
+            self._count(Ledger(reference=tokens))
+            self._tell(tokens, verifying=True)
+        return self._decide(sums)
+
+    def _expected_proof_tokens(self, prompts: Sequence[TokenIds]) -> int:
+        """About what the comparison will cost, for the time left."""
+        if self.backend is None or not prompts:
+            return 0
+        share = verify.sample_size(self.options.verify, len(prompts), self.totals.proof.compared) / len(
+            prompts
+        )
+        return int(share * sum(self._reference_tokens(prompt) for prompt in prompts))
 
     def _reference_tokens(self, prompt: TokenIds) -> int:
         """Tokens the reference feeds for a prompt: once for one-token labels, else label by label."""
@@ -261,9 +277,11 @@ class Engine:
     def _count(self, ledger: Ledger) -> None:
         self.totals.ledger = self.totals.ledger + ledger
 
-    def _tell(self, done: int, planned: int) -> None:
+    def _tell(self, tokens: int, *, verifying: bool = False) -> None:
+        self._done += tokens
         if self.on_progress is not None:
-            self.on_progress(Progress(self.totals.rows, self._window_rows, done, planned))
+            planned = max(self._done, self._planned)
+            self.on_progress(Progress(self.totals.rows, self._window_rows, self._done, planned, verifying))
 
     @contextmanager
     def _timed(self, stage: str) -> Iterator[None]:

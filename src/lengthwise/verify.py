@@ -115,9 +115,7 @@ def choose(
     what is left, and at least one, so that a long run stays under proof to its end.
     """
     count = len(lengths)
-    if mode == "none" or count == 0:
-        return [], []
-    quota = count if mode == "all" else min(count, _quota(mode, count, already))
+    quota = sample_size(mode, count, already)
     if quota <= 0:
         return [], []
     if quota == count:
@@ -129,11 +127,18 @@ def choose(
     return _evenly(rest, quota - tight, seed), smallest
 
 
-def _quota(mode: str | int, count: int, already: int) -> int:
+def sample_size(mode: str | int, count: int, already: int) -> int:
+    """How many of a window's ``count`` distinct prompts are compared, see `choose`."""
+    if mode == "none" or count == 0:
+        return 0
+    if mode == "all":
+        return count
     if isinstance(mode, int):
-        return max(0, mode - already)
-    wished = min(SAMPLE_MOST, max(SAMPLE_LEAST, round(count * SAMPLE_SHARE)))
-    return wished if not already else max(1, min(round(count * SAMPLE_SHARE), (SAMPLE_MOST - already) // 2))
+        return min(count, max(0, mode - already))
+    share = round(count * SAMPLE_SHARE)
+    if already:
+        return min(count, max(1, min(share, (SAMPLE_MOST - already) // 2)))
+    return min(count, SAMPLE_MOST, max(SAMPLE_LEAST, share))
 
 
 def _evenly(ordered: Sequence[int], count: int, seed: int) -> list[int]:

@@ -93,15 +93,16 @@ def test_the_window_in_work_never_goes_backwards() -> None:
     assert tracker.pace().share == 0.8
 
 
-def test_after_the_last_token_comes_the_comparison() -> None:
-    """That is when the reference runs."""
+def test_the_comparison_is_shown_until_the_next_window() -> None:
+    """While the reference runs the meter says so; the next window labels again."""
     tracker = Tracker(Clock())
     tracker.begin(rows=10, share_read=1.0)
-    assert not tracker.computed
     tracker.tell(told(99, 100))
-    assert not tracker.computed
-    tracker.tell(told(100, 100))
-    assert tracker.computed
+    assert not tracker.verifying
+    tracker.tell(Progress(0, 10, 100, 100, verifying=True))
+    assert tracker.verifying
+    tracker.begin(rows=10, share_read=1.0)
+    assert not tracker.verifying
 
 
 @given(

@@ -206,7 +206,7 @@ def answer_all(job: Job, engine: Engine, tracker: Tracker, meter: Meter, interru
 
     def tell(progress: Progress) -> None:
         tracker.tell(progress)
-        meter.show(tracker.pace(), verifying=tracker.computed)
+        meter.show(tracker.pace(), verifying=tracker.verifying)
 
     engine.on_progress = tell
     engine.start()

@@ -58,21 +58,19 @@ class Tracker:
         self._raw = 0
         self._rows = 0
         self._window_rows = 0
+        self.verifying = False
 
     def begin(self, rows: int, share_read: float | None) -> None:
         """A window of ``rows`` rows is about to be answered."""
         self._window_rows, self._share_read = rows, share_read
         self._done = self._planned = 0
+        self.verifying = False
 
     def tell(self, progress: Progress) -> None:
         """What the engine says while it works on the window; never goes backwards."""
         self._planned = max(self._planned, progress.tokens_planned)
         self._done = max(self._done, progress.tokens_done)
-
-    @property
-    def computed(self) -> bool:
-        """Whether the window's tokens are through; what follows is the comparison with the reference."""
-        return 0 < self._planned == self._done
+        self.verifying = progress.verifying
 
     def end(self, totals: RunTotals) -> None:
         """The window is answered and written."""
