@@ -42,7 +42,8 @@ def main() -> int:
     args = parse_args()
     task = load_task(args.task) if args.task else Task.from_labels(args.labels)
     window, columns = every_kth_row(args.file, args.text, task, args.rows)
-    base = load_engine(task, args.model, EngineOptions(verify="none", max_batch_tokens=args.max_batch_tokens))
+    options = EngineOptions(verify="none", max_batch_tokens=args.max_batch_tokens, threads=args.threads)
+    base = load_engine(task, args.model, options)
     names = ["sequential", *args.strategies.split(",")]
     runs: dict[str, list[Run]] = {name: [] for name in names}
     for repeat in range(args.repeats):
@@ -128,6 +129,7 @@ def parse_args() -> argparse.Namespace:
     parser.add_argument("--strategies", default="packed,bucketed")
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--max-batch-tokens", type=int, default=1024)
+    parser.add_argument("--threads", type=int)
     return parser.parse_args()
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +76,8 @@ class Classifier:
         if isinstance(task, str | Path):
             task = load_task(task)
         elif labels is not None:
-            labels = labels if isinstance(labels, str) else list(labels)
+            if isinstance(labels, Iterator):
+                labels = list(labels)  # it can be read only once; everything else is kept as it was given
             task = Task.from_labels(labels)
         self._parameters = {**parameters, "labels": labels}
         self._task: Task = task

@@ -221,8 +221,8 @@ class Engine:
             raise VerificationError(
                 f"{len(found)} of {verified.proof.compared} compared prompts differ from the reference "
                 f"beyond the tie band, first row {found[0]['rows'][0]} ({found[0]['fast']} instead of "
-                f"{found[0]['reference']}, drift {verified.defects[0].drift:.2g}); take --strategy sequential, or "
-                "--on-mismatch warn to go on all the same."
+                f"{found[0]['reference']}, drift {verified.defects[0].drift:.2g}); take --strategy "
+                "sequential, or --on-mismatch warn to go on all the same."
             )
         return verified.answers
 
@@ -240,10 +240,9 @@ class Engine:
         """About what the comparison will cost, for the time left."""
         if self.backend is None or not prompts:
             return 0
-        share = verify.sample_size(self.options.verify, len(prompts), self.totals.proof.compared) / len(
-            prompts
-        )
-        return int(share * sum(self._reference_tokens(prompt) for prompt in prompts))
+        count = verify.sample_size(self.options.verify, len(prompts), self.totals.proof.compared)
+        tokens = sum(self._reference_tokens(prompt) for prompt in prompts)
+        return tokens * count // len(prompts)
 
     def _reference_tokens(self, prompt: TokenIds) -> int:
         """Tokens the reference feeds for a prompt: once for one-token labels, else label by label."""

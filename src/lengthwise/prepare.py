@@ -45,9 +45,12 @@ def load_engine(
         dtype=load.resolve_dtype(options.dtype, device),
         threads=options.threads or machine.usable_cpus(),
     )
-    encoder = Encoder(load.load_tokenizer(folder))
+    tokenizer = load.load_tokenizer(folder)
+    encoder = Encoder(tokenizer)
     frame, labels, style = encode_task(task, encoder)
-    loaded = load.load_model(folder, device=device, dtype=options.dtype, threads=options.threads or 1)
+    loaded = load.load_model(
+        folder, device=device, dtype=options.dtype, threads=options.threads or 1, tokenizer=tokenizer
+    )
     reference = HuggingFaceReference(loaded.model)
     head = encoder.head(frame)
     sample = head or labels.tokens[0]
