@@ -156,6 +156,17 @@ class Classifier:
         self._configure({**self._parameters, **parameters})
         return self
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn (1.6 and newer) asks of an estimator; called by scikit-learn only."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # noqa: PLC0415 - an extra
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(one_d_array=True, two_d_array=False, string=True, allow_nan=True),
+        )
+
     def __sklearn_is_fitted__(self) -> bool:
         return True
 
