@@ -1,5 +1,8 @@
 """The Python API, over the fake backend."""
 
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -88,6 +91,26 @@ def test_the_model_is_loaded_once_and_late(fake_engine):
     assert [(model, options.threads) for _, model, options in fake_engine] == [("some-model", 2)]
     clf.set_params(model="other-model").predict(TEXTS)
     assert [model for _, model, _ in fake_engine] == ["some-model", "other-model"]
+
+
+def test_two_threads_get_the_answers_of_one():
+    """Eight calls at once on one classifier: every one has its own texts' answers and its own report."""
+    clf = Classifier(LABELS)
+    jobs = [[f"ticket {i} {k}" for k in range(i + 1)] for i in range(8)]
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(clf.classify, jobs))
+    for job, result in zip(jobs, results, strict=True):
+        assert result.labels.tolist() == Classifier(LABELS).predict(job)
+        assert result.report.totals.rows == len(job)
+
+
+def test_it_can_be_pickled():
+    """For worker processes: the copy has the same parameters and answers, whether or not a model was loaded."""
+    clf = Classifier(LABELS, window=5)
+    predicted = clf.predict(TEXTS)
+    copied = pickle.loads(pickle.dumps(clf))
+    assert copied.get_params() == clf.get_params()
+    assert copied.predict(TEXTS) == predicted
 
 
 def test_scikit_learn_can_clone_and_score_it():

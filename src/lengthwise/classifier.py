@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +55,7 @@ class Classifier:
     **options: the fields of `EngineOptions`, such as ``strategy``, ``threads`` or ``verify``
 
     The model is loaded at the first call that needs it. ``predict`` raises VerificationError when the
-    fast path and the reference disagree beyond numerics.
+    fast path and the reference disagree beyond numerics. Threads may share one: calls wait for each other.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Classifier:
         model: str = models.DEFAULT_MODEL,
         **options: Any,
     ) -> None:
+        self._lock = threading.Lock()  # an engine answers one call at a time
         self._configure({"labels": labels, "task": task, "model": model, **options})
 
     def _configure(self, parameters: dict[str, Any]) -> None:
@@ -102,13 +104,15 @@ class Classifier:
 
         ``texts`` may be a list, array, Series or generator; None and NaN are texts without an answer.
         """
-        engine = self.engine
-        engine.start()
         source = memory_source(texts)
-        parts = [
-            engine.answer(window, TEXT_COLUMN)
-            for window in source.windows(engine.options.window, TEXT_COLUMN)
-        ]
+        with self._lock:
+            engine = self.engine
+            engine.start()
+            parts = [
+                engine.answer(window, TEXT_COLUMN)
+                for window in source.windows(engine.options.window, TEXT_COLUMN)
+            ]
+            report = engine.report()
         names = self.classes_
         label = np.concatenate([part.label for part in parts]) if parts else np.empty(0, np.int64)
         found = np.array([names[k] if k >= 0 else None for k in label], dtype=object)
@@ -119,7 +123,7 @@ class Classifier:
             margins=np.concatenate([part.margin for part in parts]) if parts else np.empty(0),
             status=tuple(status for part in parts for status in part.status),
             classes=names,
-            report=engine.report(),
+            report=report,
         )
 
     def predict(self, texts: Iterable[object]) -> list[str | None]:
@@ -169,6 +173,14 @@ class Classifier:
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickling (joblib, processes): the parameters; each process loads the model for itself."""
+        return self._parameters
+
+    def __setstate__(self, parameters: dict[str, Any]) -> None:
+        self._lock = threading.Lock()
+        self._configure(parameters)
 
     def __repr__(self) -> str:
         given = {name: value for name, value in self._parameters.items() if value is not None}
