@@ -105,7 +105,7 @@ def test_two_threads_get_the_answers_of_one():
 
 
 def test_it_can_be_pickled():
-    """For worker processes: the copy has the same parameters and answers, whether or not a model was loaded."""
+    """For worker processes: the copy has the same parameters and answers, model loaded or not."""
     clf = Classifier(LABELS, window=5)
     predicted = clf.predict(TEXTS)
     copied = pickle.loads(pickle.dumps(clf))
