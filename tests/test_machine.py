@@ -129,3 +129,13 @@ def test_cpu_model_is_read_and_tidied(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "cpuinfo").write_text("processor\t: 0\nmodel name\t: Fast  CPU   @ 3GHz\n")
     monkeypatch.setattr(machine, "PROC", tmp_path)
     assert machine.cpu_model() == "Fast CPU @ 3GHz"
+
+
+def test_waiting_threads_sleep_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The policy is set where nothing is set, and a user's own is kept."""
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    machine.wait_without_spinning()
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+    monkeypatch.delenv("OMP_WAIT_POLICY")
+    machine.wait_without_spinning()
+    assert os.environ["OMP_WAIT_POLICY"] == "PASSIVE"

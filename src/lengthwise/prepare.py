@@ -32,6 +32,7 @@ def load_engine(
     Raises ModelError, TaskError or OptionError. A model that cannot take the wished strategy gets the
     next simpler one with a note in the report; the model itself is never another than the one named.
     """
+    machine.wait_without_spinning()
     from lengthwise.backends import load, select  # noqa: PLC0415 - loads torch and transformers
     from lengthwise.backends.convert import loadable_folder  # noqa: PLC0415
     from lengthwise.backends.reference import HuggingFaceReference  # noqa: PLC0415
