@@ -5,6 +5,7 @@ import random
 
 import numpy as np
 import pytest
+import torch
 
 from lengthwise.backends.bucketed import BucketedBackend
 from lengthwise.backends.packed import PackedBackend
@@ -172,3 +173,36 @@ def test_half_precision_gives_numbers():
     for scores in (packed, bucketed):
         assert np.isfinite(scores).all()
         np.testing.assert_allclose(scores, truth, atol=0.2, rtol=0)
+
+
+def test_a_model_that_cannot_restrict_its_head_is_served_too():
+    """Without logits_to_keep all strategies take the wanted rows of the full logits."""
+
+    class FullLogits(torch.nn.Module):
+        """A model whose forward has no logits_to_keep."""
+
+        def __init__(self, model):
+            super().__init__()
+            self.inner, self.config, self.device = model, model.config, model.device
+
+        def forward(self, input_ids, attention_mask=None, position_ids=None, use_cache=None, **extra):
+            return self.inner(
+                input_ids, attention_mask, position_ids=position_ids, use_cache=use_cache, **extra
+            )
+
+        def set_attn_implementation(self, name):
+            self.inner.set_attn_implementation(name)
+            self.config = self.inner.config
+
+    model = FullLogits(tiny_model("llama"))
+    prompts = unlike_prompts()[:5]
+    truth = reference_scores(HuggingFaceReference(tiny_model("llama")), prompts, ALL_LABELS)
+    trie = trie_of(ALL_LABELS)
+    plan = plan_buckets(prompts, trie, batch_size=3, budget=1000, max_wants=64)
+    found = [
+        reference_scores(HuggingFaceReference(model), prompts, ALL_LABELS),
+        packed_scores(PackedBackend(model, VOCAB), prompts, ALL_LABELS),
+        run_plan(plan, BucketedBackend(model, VOCAB), trie, len(prompts)),
+    ]
+    for scores in found:
+        np.testing.assert_allclose(scores, truth, atol=TOLERANCE, rtol=0)

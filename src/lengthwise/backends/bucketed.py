@@ -16,7 +16,6 @@ class BucketedBackend:
     def __init__(self, model: Any, vocab_size: int) -> None:
         self.model = model
         self.vocab_size = vocab_size
-        self.forwards = 0
 
     def max_wants(self) -> int:
         return wants_within_memory(self.vocab_size)
@@ -44,7 +43,6 @@ class BucketedBackend:
         rows = [want.index // width for want in work.wants]
         device = self.model.device
         inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        self.forwards += 1
         with torch.inference_mode():
             moved = {name: tensor.to(device) for name, tensor in inputs.items()}
             logits = chosen_logits(self.model, keep, **moved)

@@ -34,7 +34,6 @@ class PackedBackend:
         self.vocab_size = vocab_size
         self.kv = ResidentKV()
         self._shape_of: dict[int, tuple[int, int]] = {}
-        self.forwards = 0
         self.last_context: PackContext | None = None
 
     def max_wants(self) -> int:
@@ -72,7 +71,6 @@ class PackedBackend:
         tokens = [token for segment in pack.segments for token in segment.tokens]
         positions = [p for s in pack.segments for p in range(s.start, s.start + len(s))]
         device = self.model.device
-        self.forwards += 1
         with torch.inference_mode():
             logits = chosen_logits(
                 self.model,

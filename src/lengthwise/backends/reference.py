@@ -6,6 +6,7 @@ values, no gathering of logits.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +20,7 @@ class HuggingFaceReference:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.computed_tokens = 0
-        self.forwards = 0
+        self._keeps_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
 
     def score(self, prompt: TokenIds, labels: Sequence[TokenIds]) -> FloatArray:
         """Summed log-probability of each label's tokens behind the prompt, shape (labels,)."""
@@ -37,10 +37,9 @@ class HuggingFaceReference:
         """Log-softmax over the vocabulary at the ``last`` positions, shape (last, vocabulary)."""
         import torch  # noqa: PLC0415 - torch is loaded with the first model, not with the package
 
-        self.computed_tokens += len(tokens)
-        self.forwards += 1
+        only_last = {"logits_to_keep": last} if self._keeps_logits else {}
         with torch.inference_mode():
             ids = torch.tensor([tokens], device=self.model.device)
-            logits = self.model(input_ids=ids, use_cache=False, logits_to_keep=last).logits
+            logits = self.model(input_ids=ids, use_cache=False, **only_last).logits
             result: FloatArray = torch.log_softmax(logits[0, -last:].float(), dim=-1).double().cpu().numpy()
         return result
