@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -445,8 +446,16 @@ def test_ctrl_c_while_the_model_loads(
     assert names_in(tmp_path) == ["tickets.csv"]
 
 
+@pytest.fixture
+def usual_ctrl_c() -> Iterator[None]:
+    """Ctrl-C as in a terminal; a shell ignores it for what it starts in the background, tests included."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="signals to one's own process differ there")
-def test_a_real_ctrl_c_waits_for_a_window_that_is_being_written() -> None:
+def test_a_real_ctrl_c_waits_for_a_window_that_is_being_written(usual_ctrl_c: None) -> None:
     """The first signal inside the held block comes out behind it, and the next one would end the process."""
     steps = []
     with Interrupts() as interrupts:
