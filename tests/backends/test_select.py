@@ -86,10 +86,10 @@ def test_a_model_that_drifts_everywhere_is_run_one_by_one():
 
 @pytest.mark.parametrize("sample", [(5,), (5, 6), tuple(range(40))])
 def test_probe_prompts_are_unlike_in_length_and_share_a_beginning(sample):
-    """Whatever the sample, three prompts with a shared beginning between the last two come out."""
-    first, second, third = probe_prompts(sample)
-    assert len({len(first), len(second), len(third)}) == 3
-    assert second[:9] == third[:9]
+    """Whatever the sample, two prompts with a shared beginning come out."""
+    first, second = probe_prompts(sample)
+    assert len(first) != len(second)
+    assert first[:9] == second[:9]
 
 
 def test_length_dependent_positions_are_known():
