@@ -25,7 +25,7 @@ LONGEST_FUNCTION = 60
 # itself, the public names).
 LAYERS = (
     {"records", "errors", "machine", "version"},
-    {"task", "options", "models"},
+    {"task", "options", "models", "codec"},
     {
         "rows",
         "prompt",

@@ -10,19 +10,16 @@ that knows no control tokens. Trial texts show for every frame that this gives t
 
 from __future__ import annotations
 
-import json
-import os
 import re
-import secrets
 import unicodedata
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
+from lengthwise.codec import Encode, FastCodec, SlowCodec
 from lengthwise.errors import InputError, ModelError, TaskError
 from lengthwise.records import EncodedRows, TokenIds
 
@@ -43,7 +40,6 @@ _TOKENIZER_BLANKS = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + 
     map(chr, range(0x2000, 0x200B))
 )
 
-Encode = Callable[[Sequence[str]], list[list[int]]]
 Key = tuple[str, str, str]
 """A row's content: before, text, after."""
 
@@ -156,7 +152,7 @@ class Encoder:
         self._controls = control_tokens(tokenizer)
         texts = sorted((control.text for control in self._controls), key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, texts)) if texts else "(?!)")
-        self._codec = _FastCodec(tokenizer, texts) if tokenizer.is_fast else _SlowCodec(tokenizer)
+        self._codec = FastCodec(tokenizer, texts) if tokenizer.is_fast else SlowCodec(tokenizer)
         self._bos = self._codec.begin()
         self._layouts: dict[Frame, _Layout] = {}
         self.render = _renderer(tokenizer)
@@ -412,86 +408,6 @@ class Encoder:
             size *= 4
 
 
-class _FastCodec:
-    """A tokenizer of the tokenizers library."""
-
-    def __init__(self, tokenizer: Any, controls: Sequence[str]) -> None:
-        self._backend = tokenizer.backend_tokenizer
-        self._controls = controls
-        self._copy: Any = None
-        self._ways: list[Any] = []
-
-    def joint(self, texts: Sequence[str]) -> list[list[int]]:
-        return _batch(self._untouched(), texts)
-
-    def begin(self) -> TokenIds:
-        """What the tokenizer by itself puts in front of every text."""
-        backend = self._untouched()
-        with_own = backend.encode("a", add_special_tokens=True).ids
-        return _before(with_own, backend.encode("a", add_special_tokens=False).ids)
-
-    def plain_ways(self) -> Iterator[Encode]:
-        for number in range(2):
-            if number >= len(self._ways):
-                self._ways.append(self._without_controls(first_prefix=number == 0))
-            tokenizer = self._ways[number]
-            yield partial(_batch, tokenizer)
-
-    def spans(self, text: str, encode: Encode) -> list[tuple[int, int]]:
-        del encode  # this library says itself where tokens lie
-        return [tuple(span) for span in self._ways[0].encode(text, add_special_tokens=False).offsets]
-
-    def _untouched(self) -> Any:
-        """The tokenizer itself unless someone switched truncation or padding on, else a copy without."""
-        backend = self._backend
-        if backend.truncation is None and backend.padding is None and not backend.encode_special_tokens:
-            return backend
-        if self._copy is None:
-            self._copy = _from_json(json.loads(backend.to_str()))
-        return self._copy
-
-    def _without_controls(self, *, first_prefix: bool) -> Any:
-        """A copy whose control tokens are called something that no text contains.
-
-        ``first_prefix`` keeps the blank that some SentencePiece tokenizers put before a text's very first
-        word; a stretch from the middle of a text must go without.
-        """
-        data = json.loads(self._backend.to_str())
-        nonce = secrets.token_hex(8)
-        names = {text: f"\ue000{nonce}-{i}\ue001" for i, text in enumerate(self._controls)}
-        for token in data["added_tokens"]:
-            token["content"] = names.get(token["content"], token["content"])
-        _rename(data["model"], names)
-        if not first_prefix:
-            _drop_first_prefix(data["pre_tokenizer"])
-        return _from_json(data)
-
-
-class _SlowCodec:
-    """A tokenizer written in Python."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-
-    def joint(self, texts: Sequence[str]) -> list[list[int]]:
-        return [list(self._tokenizer(text, add_special_tokens=False)["input_ids"]) for text in texts]
-
-    def begin(self) -> TokenIds:
-        return _before(list(self._tokenizer("a")["input_ids"]), self.joint(["a"])[0])
-
-    def plain_ways(self) -> Iterator[Encode]:
-        yield self._plain
-
-    def spans(self, text: str, encode: Encode) -> list[tuple[int, int]]:
-        """Evenly spread, for want of better; the caller counts again."""
-        count = len(encode([text])[0])
-        return [(i * len(text) // count, (i + 1) * len(text) // count) for i in range(count)]
-
-    def _plain(self, texts: Sequence[str]) -> list[list[int]]:
-        tokenize, ids = self._tokenizer.tokenize, self._tokenizer.convert_tokens_to_ids
-        return [list(ids(tokenize(text, split_special_tokens=True))) for text in texts]
-
-
 def control_tokens(tokenizer: Any) -> tuple[Control, ...]:
     """The added tokens that steer the model.
 
@@ -548,64 +464,12 @@ def _date_macro() -> str:
     return "{%- macro strftime_now(format) -%}{{ " + value + " }}{%- endmacro %}\n"
 
 
-def _batch(tokenizer: Any, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of texts; the library's own threads only when the user has asked for them."""
-    if os.environ.get("TOKENIZERS_PARALLELISM"):
-        return [found.ids for found in tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)]
-    return [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
-
-
-def _from_json(data: dict[str, Any]) -> Any:
-    from tokenizers import Tokenizer  # noqa: PLC0415 - a heavy library
-
-    return Tokenizer.from_str(json.dumps({**data, "truncation": None, "padding": None}))
-
-
-def _rename(model: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Give pieces of a tokenizer's vocabulary other names; their numbers stay."""
-    vocab = model["vocab"]
-    if isinstance(vocab, dict):
-        model["vocab"] = {names.get(piece, piece): number for piece, number in vocab.items()}
-    else:
-        model["vocab"] = [[names.get(piece, piece), score] for piece, score in vocab]
-    if model.get("unk_token") in names:
-        model["unk_token"] = names[model["unk_token"]]
-    if "merges" in model:
-        model["merges"] = [merge for merge in model["merges"] if not _makes(merge, names)]
-
-
-def _makes(merge: str | Sequence[str], names: Mapping[str, str]) -> bool:
-    """Whether a merge builds one of the names or builds on it."""
-    left, right = merge.split(" ", 1) if isinstance(merge, str) else merge
-    return left in names or right in names or left + right in names
-
-
-def _drop_first_prefix(node: Any) -> None:
-    """Switch off, in a pre-tokenizer's JSON, the blank before the first word of a text."""
-    if isinstance(node, dict):
-        if node.get("prepend_scheme") == "first":
-            node["prepend_scheme"] = "never"
-        for value in node.values():
-            _drop_first_prefix(value)
-    elif isinstance(node, list):
-        for value in node:
-            _drop_first_prefix(value)
-
-
 def _trimmer(left: bool, right: bool) -> Callable[[str], str]:
     def trim(text: str) -> str:
         text = text.lstrip(_TOKENIZER_BLANKS) if left else text
         return text.rstrip(_TOKENIZER_BLANKS) if right else text
 
     return trim
-
-
-def _before(whole: Sequence[int], part: Sequence[int]) -> TokenIds:
-    """What stands in front of ``part`` in ``whole``."""
-    for start in range(len(whole) - len(part) + 1):
-        if list(whole[start : start + len(part)]) == list(part):
-            return tuple(whole[:start])
-    return ()
 
 
 def _common_length(sequences: Sequence[TokenIds]) -> int:
